@@ -100,8 +100,7 @@ static void event_again(room_t *r) {
 static void whole_context(room_t *r) {
     CUdeviceptr old = busy(r->s[0]);
     order(r->e[0], r->s[0], r->s[2]);
-    MUST(cuCtxRecordEvent(context, r->e[0])); /* behind more streams than the library tracks, so
-                                                 nothing is proved */
+    MUST(cuCtxRecordEvent(context, r->e[0])); /* behind more streams than the library tracks, so nothing is proved */
     MUST(cuStreamWaitEvent(r->s[1], r->e[0], 0));
     OTHER(next(r->s[1]), old);
 }
@@ -221,8 +220,7 @@ static void record_node(room_t *r) {
     MUST(cuGraphDestroy(graph));
 }
 
-/* A graph may record many events. Events created after their destruction are new ones, even with
- * the same handles. */
+/* A graph may record many events. Events created after their destruction are new ones, even with the same handles. */
 static void record_nodes_and_gone(room_t *r) {
     enum { MANY = 100 };
     CUgraph graph;
@@ -398,8 +396,7 @@ static void plain_freed_async(room_t *r) {
     give(more, r->s[0]);
 }
 
-/* A plain free of stream-ordered memory does not wait in the driver: the program has to wait
- * before it. */
+/* A plain free of stream-ordered memory does not wait in the driver: the program has to wait before it. */
 static void async_freed_plain(room_t *r) {
     if (!served)
         return;
@@ -464,8 +461,7 @@ static void legacy_seen(room_t *r) {
     MUST(cuMemFree_v2(plain));
 }
 
-/* --- launches that may run ahead of their stream's order; last, because the effect is permanent
- * --- */
+/* --- launches that may run ahead of their stream's order; last, because the effect is permanent --- */
 
 static void programmatic(room_t *r) {
     CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION};
@@ -475,8 +471,7 @@ static void programmatic(room_t *r) {
     SAME(memory, old);
     void *params[] = {&memory};
     CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, r->s[0], &attribute, 1};
-    MUST(cuLaunchKernelEx(&config, quick, params, NULL)); /* the old use is over before this
-                                                             launch */
+    MUST(cuLaunchKernelEx(&config, quick, params, NULL)); /* the old use is over before this launch */
     give(memory, r->s[0]);
     memory = busy(r->s[0]);
     OTHER(next(r->s[0]), memory);
@@ -534,8 +529,7 @@ static CUlaunchAttribute unknown(void) {
     return (CUlaunchAttribute){.id = 99};
 }
 
-/* Memory given back before `launch` serves another stream. That stream must not wait for the
- * launched work. */
+/* Memory given back before `launch` serves another stream. That stream must not wait for the launched work. */
 static void held_by(room_t *r, void (*launch)(CUdeviceptr memory, CUstream stream)) {
     enum {
         LONG = 300
