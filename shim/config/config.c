@@ -227,10 +227,10 @@ AC_START static const char *skip_inside(const parser_t *p, const char *at) {
     return at;
 }
 
-/* Skips space and comments before the next entry. */
-AC_START static const char *skip_blank(const parser_t *p, const char *at) {
+/* Skips space before the next entry, and comments if the text is a file (`lines`). */
+AC_START static const char *skip_blank(bool lines, const char *at) {
     at = skip_space(at);
-    while (p->lines && *at == '#')
+    while (lines && *at == '#')
         at = skip_space(at + until(at, "\n"));
     return at;
 }
@@ -421,7 +421,7 @@ AC_START static int parse(parser_t *p) {
     p->error->position = 0;
     p->error->text[0] = '\0';
     ac_config_default(&p->config);
-    const char *at = skip_blank(p, p->text);
+    const char *at = skip_blank(p->lines, p->text);
     while (*at) {
         at = take_entry(p, at);
         if (!at)
@@ -430,7 +430,7 @@ AC_START static int parse(parser_t *p) {
             return fail(p, p->value_at[ROW_deepbind],
                         "key \"deepbind\": a file is read too late for it; set it in "
                         "ACCEL_ALLOC_CONF");
-        at = skip_blank(p, at + (*at == ','));
+        at = skip_blank(p->lines, at + (*at == ','));
     }
     p->warnings_of_keys = p->warnings.count;
     return check_combination(p);
@@ -534,9 +534,10 @@ int ac_config_merge(const char *file, const char *text, char *whole, size_t size
     return result;
 }
 
-AC_START bool ac_config_is_strict(const char *text) {
+AC_START bool ac_config_is_strict(const char *text, bool lines) {
     bool strict = false;
-    for (const char *at = text; at && *at;) {
+    const char *at = skip_blank(lines, text ? text : "");
+    while (*at) {
         size_t length = until(at, ",\n"), key = until(at, ":=,\n");
         if (key < length && ac_token_is(ac_token_trim((ac_token_t){at, key}), "strict")) {
             ac_token_t value = ac_token_trim((ac_token_t){at + key + 1, length - key - 1});
@@ -544,7 +545,8 @@ AC_START bool ac_config_is_strict(const char *text) {
             if (!ac_value_types[AC_VALUE_BOOL].read(value, (ac_bounds_t){0, 1}, &strict, &refusal))
                 strict = true;
         }
-        at += length + (at[length] != '\0');
+        at += length;
+        at = skip_blank(lines, at + (*at != '\0'));
     }
     return strict;
 }

@@ -90,9 +90,10 @@ int ac_config_parse(const char *text, ac_config_t *config, ac_config_error_t *er
 int ac_config_merge(const char *file, const char *text, char *whole, size_t size,
                     ac_config_error_t *error, ac_config_warnings_t *warnings);
 
-/* Returns true if `text` (NULL: empty), a string or a file, has an entry strict:true.  The entry counts even if
- * the text is wrong elsewhere; a strict with a wrong value counts as true. */
-bool ac_config_is_strict(const char *text);
+/* Returns true if `text` (NULL: empty), a string or (`lines`) a file, has an entry strict:true.  The entry counts
+ * even if the text is wrong elsewhere; a strict with a wrong value counts as true.  Comments of a file do not
+ * count. */
+bool ac_config_is_strict(const char *text, bool lines);
 
 /* Copies the values of FIXED keys from *now to *config. */
 void ac_config_take_fixed(ac_config_t *config, const ac_config_t *now);

@@ -26,7 +26,7 @@ AC_START bool ac_defaults_strict(void) {
     if (!variable || !*variable)
         return false;
     snprintf(entry, sizeof entry, "strict:%s", variable);
-    return ac_config_is_strict(entry);
+    return ac_config_is_strict(entry, false);
 }
 
 /* Returns why the file may not be used, NULL if it may. */

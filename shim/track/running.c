@@ -43,7 +43,7 @@ AC_START static void read_environment(void) {
     sanitized = (injected && strstr(injected, "sanitizer")) ||
                 secure_getenv("NV_SANITIZER_INJECTION_PORT_BASE");
     ac_config_default(&from_environment);
-    conf_strict = ac_config_is_strict(text) || ac_defaults_strict();
+    conf_strict = ac_config_is_strict(text, false) || ac_defaults_strict();
     if (!text || !*text)
         return;
     size_t length = strlen(text);
@@ -257,7 +257,7 @@ int ac_process_open_page(const char *names, size_t bytes, unsigned hooks) {
  * fail. */
 static void refuse_wrong_settings(void) {
     static ac_config_t refusing; /* under the lock */
-    if (!(conf_bad || defaults_bad) || !(conf_strict || ac_config_is_strict(defaults)))
+    if (!(conf_bad || defaults_bad) || !(conf_strict || ac_config_is_strict(defaults, true)))
         return;
     if (sanitized) {
         ac_log(AC_LOG_ERROR, "strict settings: with the cache off for compute-sanitizer, wrong settings are not refused");

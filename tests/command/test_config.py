@@ -20,6 +20,13 @@ class Config(base.CommandTest):
         self.assertRegex(self.expect(0, "config", ACCEL_ALLOC_CONF="fence:sync").stdout,
                          r"(?m)^fence +sync   \(default auto\)$")
 
+    def test_one_key(self):
+        """The name of a key, in any case of its letters, shows that key."""
+        for name in ("memory_limit", "Memory_Limit", "BACKEND"):
+            out = self.expect(0, "config", name).stdout
+            self.assertTrue(out.startswith(name.lower()), out)
+            self.assertNotIn("large_segment_size_mb", out)
+
     def test_errors(self):
         result = self.expect(1, "config", "free_sync:true,enabld:true")
         self.assertEqual(result.stdout, "")

@@ -96,9 +96,17 @@ class Requests(live.LiveTest):
         refused = self.expect(1, "ctl", pid, "set", "memory_limit:3M").stderr  # the program holds 4 MiB
         self.assertIn("holds 4.00 MiB on device 0, more than memory_limit 3.00 MiB", refused)
         self.assertEqual(self.figures(process)[0]["config"]["string"], string)
+        self.assertIn("more than memory_limit 3.00 MiB", self.expect(1, "ctl", pid, "set", "Memory_Limit:3M").stderr)
+        self.assertEqual(self.figures(process)[0]["config"]["string"], string)
         self.expect(0, "ctl", "--force", pid, "set", "memory_limit:3M")
+        self.expect(0, "ctl", pid, "set", "free_sync:false")  # sets no limit
         self.assertIn("memory_limit:3M", self.figures(process)[0]["config"]["string"])
         self.expect(0, "ctl", pid, "set", "memory_limit:1G")
+        self.expect(0, "ctl", pid, "set", "MEMORY_LIMIT:2G,Free_Sync:true")  # in place of the old entries
+        string = self.figures(process)[0]["config"]["string"]
+        self.assertEqual(string.lower().count("memory_limit:"), 1, string)
+        self.assertEqual(string.lower().count("free_sync:"), 1, string)
+        self.assertIn("MEMORY_LIMIT:2G,Free_Sync:true", string)
         self.assertIn("--force goes with set", self.expect(2, "ctl", "--force", pid, "trim").stderr)
         string = self.figures(process)[0]["config"]["string"]
         for wrong, said in (("fence:sync", "fence"), ("memory_limt:1G", "nearest known key"),

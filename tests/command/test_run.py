@@ -101,6 +101,8 @@ class Run(base.CommandTest):
             self.assertEqual(told.replace(" ", ""),
                              "roundup_power2_divisions:[256:1,>:8],dump:"
                              + os.path.realpath(self.folder) + "/b-%p.json")
+        told = self.told("--conf", "Dump:a.json,memory_limit:1G", "--dump", "b-%p.json", "true")["ACCEL_ALLOC_CONF"]
+        self.assertNotIn("a.json", told)
         self.assertIn("nearest known key", self.run_with(2, "--conf", "enabld:1", "true").stderr)
         self.assertIn("--dump", self.run_with(2, "--dump", "a,b", "true").stderr)
 

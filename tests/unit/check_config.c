@@ -164,9 +164,16 @@ START_TEST(strict_is_found_in_wrong_texts) {
                  {"strict:", true},
                  {"strict", false},
                  {"strictly:true,dump:strict:true", false},
-                 {"#strict:true", false}};
+                 {"#strict:true", false},
+                 {"#fenze:sync,strict:true", true}},
+      files[] = {{"# example: memory_limit:8G, strict:true\nfenze:sync\n", false},
+                 {"fence:sync, # or strict:true, x\n\n  # y, strict:true", false},
+                 {"# a, b\n #, c\nstrict:true # d\n", true},
+                 {"dump:a#b,strict:true\n", true}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        ck_assert_msg(ac_config_is_strict(cases[i].text) == cases[i].strict, "%s", cases[i].text);
+        ck_assert_msg(ac_config_is_strict(cases[i].text, false) == cases[i].strict, "%s", cases[i].text);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        ck_assert_msg(ac_config_is_strict(files[i].text, true) == files[i].strict, "%s", files[i].text);
 }
 END_TEST
 

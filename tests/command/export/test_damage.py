@@ -166,6 +166,18 @@ class Fuzz(ExportTest):
     def test_trace(self):
         self.damage(self.trace)
 
+    def test_large_numbers(self):
+        """Sums of numbers near 2^63 do not overflow: a build with UBSan prints an error for each that does."""
+        most = (1 << 63) - 1
+        with open(self.recorded([("alloc", most, 512), ("free", most, 512)], 2), encoding="utf-8") as file:
+            document = json.load(file)
+        blocks = [{"address": address, "size": most, "requested": most, "state": state}
+                  for address, state in ((16, "allocated"), (most, "pending"), (most, "allocated"),
+                                         (-most, "held"), (0, "free"))]
+        document["layout"] = [{"device": 0, "pool": "small", "expandable": False, "address": address, "size": most,
+                               "blocks": blocks} for address in (-most, 16)]
+        self.attempt(json.dumps(document), "large.json")
+
     def test_snapshot(self):
         self.damage(self.snapshot)
 

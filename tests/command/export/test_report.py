@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import struct
 import tempfile
 import unittest
@@ -214,6 +215,17 @@ class Data(ReportTest):
         phases = self.data(source)["phases"]
         self.assertEqual([name for name, _, _ in phases], ["p0", "p1"])
         self.assertLess(phases[0][2], phases[1][1])
+
+    def test_sizes_without_stacks(self):
+        """Events of a pickle share one empty list of frames. Each counts for the site of its own size."""
+        frames = []
+        trace = [{"action": "alloc", "addr": BASE + (i << 24), "size": size, "stream": 0, "time_us": 100 + i,
+                  "frames": frames} for i, size in enumerate((700, 3000, 2 << 20))]
+        source = self.write("shared.pickle", pickle.dumps({"segments": [], "device_traces": [trace]}, 4))
+        columns = {name and name.split(",")[0]: held for name, held in self.sites_of(source).items()}
+        self.assertEqual(columns, {"requests of 2.00 MiB to 4.00 MiB": [0, 0, 0, 2 << 20],
+                                   "requests of 2.00 KiB to 4.00 KiB": [0, 0, 3000, 3000],
+                                   "requests of below 1 KiB": [0, 700, 700, 700], None: [0, 0, 0, 0]})
 
     def test_never_below_nothing(self):
         """If events free blocks that the history did not allocate, the page says so and shows no negative bytes in use."""

@@ -4,8 +4,10 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
-/* Entries are separated by commas outside of lists.  A key may appear only once, so an old entry of `key` goes. */
+/* Entries are separated by commas outside of lists.  A key may appear only once, in any case of its
+ * letters, so an old entry of `key` goes. */
 char *cmd_conf_set(const char *conf, const char *key, const char *value) {
     char *result = cmd_format("%s", "");
     while (conf && *conf) {
@@ -13,7 +15,7 @@ char *cmd_conf_set(const char *conf, const char *key, const char *value) {
         for (; conf[length] && (conf[length] != ',' || depth); length++)
             depth += (conf[length] == '[') - (conf[length] == ']' && depth);
         const char *start = conf + strspn(conf, " \t\n");
-        bool same = !strncmp(start, key, strlen(key)) &&
+        bool same = !strncasecmp(start, key, strlen(key)) &&
                     start[strlen(key) + strspn(start + strlen(key), " \t\n")] == ':';
         if (length && !same) {
             char *longer = cmd_format("%s%.*s,", result, (int)length, conf);

@@ -56,7 +56,7 @@ static void end_segment(making_t *m, int64_t end) {
     if (!m->segment)
         return;
     json_object_set_new(m->segment, "total_size",
-                        json_integer(end - cmd_integer(m->segment, "address")));
+                        json_integer(cmd_sum(end, cmd_integer(m->segment, "address"), -1)));
     json_object_set_new(m->segment, "allocated_size", json_integer(m->allocated));
     json_object_set_new(m->segment, "active_size", json_integer(m->active));
     json_object_set_new(m->segment, "requested_size", json_integer(m->requested));
@@ -88,9 +88,9 @@ static void add_block(making_t *m, const json_t *from) {
                   : pending ? "active_pending_free"
                             : "inactive",
                   "frames", frames_of(&m->frames, m->document, cmd_integer(from, "stack"))));
-    m->allocated += held ? size : 0;
-    m->active += held || pending ? size : 0;
-    m->requested += held || pending ? asked : 0;
+    m->allocated = cmd_sum(m->allocated, size, held);
+    m->active = cmd_sum(m->active, size, held || pending);
+    m->requested = cmd_sum(m->requested, asked, held || pending);
 }
 
 /* A gap in an expandable segment, without memory, ends it: another one begins behind the gap. */
@@ -105,7 +105,7 @@ static void add_segment(making_t *m, const json_t *from) {
             begin_segment(m, from, address);
         }
         add_block(m, block);
-        end = address + cmd_integer(block, "size");
+        end = cmd_sum(address, cmd_integer(block, "size"), 1);
     }
     end_segment(m, end);
 }
@@ -150,7 +150,7 @@ static bool waited(const json_t *document, int64_t address) {
     const json_t *segment, *block;
     json_array_foreach(json_object_get(document, "layout"), i, segment) {
         if (address < cmd_integer(segment, "address") ||
-            address - cmd_integer(segment, "address") >= cmd_integer(segment, "size"))
+            cmd_sum(address, cmd_integer(segment, "address"), -1) >= cmd_integer(segment, "size"))
             continue;
         json_array_foreach(json_object_get(segment, "blocks"), k, block) {
             if (cmd_integer(block, "address") == address)

@@ -8,6 +8,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static const char help[] =
     "Usage: accelcache config [OPTION...] [STRING|KEY]\n"
@@ -87,7 +88,7 @@ static void print_good(const char *source, const ac_config_t *config,
 
 static const ac_config_row_t *row_of(const char *key) {
     for (unsigned i = 0; i < ac_config_row_count; i++)
-        if (!strcmp(ac_config_rows[i].key, key))
+        if (!strcasecmp(ac_config_rows[i].key, key))
             return &ac_config_rows[i];
     return NULL;
 }

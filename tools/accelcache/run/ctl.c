@@ -115,13 +115,14 @@ static char *prepare(const struct verb *verb, const ac_live_name_t *name, const 
     return path;
 }
 
-/* Says that a device holds more for the program than the settings `text` allow.  malloc'd; NULL: none does. */
-static char *over_limit(const ac_live_name_t *name, const char *text) {
+/* Says that a device holds more for the program than the memory_limit of `change` allows.  malloc'd; NULL: no device
+ * does, or `change` sets no limit. */
+static char *over_limit(const ac_live_name_t *name, const char *change) {
     ac_config_t config;
     ac_config_error_t fault;
     bool alive;
     char *error = NULL, *said = NULL, held[CMD_FIGURE], limit[CMD_FIGURE];
-    if (ac_config_parse(text, &config, &fault, NULL) || !config.memory_limit)
+    if (ac_config_parse(change, &config, &fault, NULL) || !config.memory_limit)
         return NULL;
     json_t *document = cmd_document_live(name, &alive, &error);
     const json_t *devices = json_object_get(document, "devices");
@@ -149,8 +150,8 @@ static int ask(const struct verb *verb, int pid, uint64_t space, const char *giv
         text = prepare(verb, &name, given, &error);
         done = text != NULL;
     }
-    if (done && verb->verb == AC_CONTROL_SET && !force && strstr(given, "memory_limit")) {
-        error = over_limit(&name, text);
+    if (done && verb->verb == AC_CONTROL_SET && !force) {
+        error = over_limit(&name, given);
         done = !error;
     }
     done = done && cmd_control(&name, verb->verb, text, &answer, &error);

@@ -36,7 +36,8 @@ static unsigned char number_of(const sites_t *sites, const cmd_event_t *event) {
     return (unsigned char)(number < sites->count ? number : REST);
 }
 
-/* Events of one stack follow each other, so the newest answers are kept: to name a stack takes microseconds. */
+/* Events of one stack follow each other, so the newest answers are kept: to name a stack takes microseconds.  Events
+ * without frames may share one empty list, and their sizes name their sites: no answer is kept for them. */
 static void number_events(const cmd_history_t *history, sites_t *sites) {
     enum { KEPT = 1 << 12 };
     struct {
@@ -50,7 +51,7 @@ static void number_events(const cmd_history_t *history, sites_t *sites) {
         if (event->kind != CMD_EVENT_ALLOC)
             continue;
         size_t at = ((size_t)(uintptr_t)event->frames >> 4) % KEPT;
-        if (!event->frames || kept[at].frames != event->frames) {
+        if (!json_array_size(event->frames) || kept[at].frames != event->frames) {
             kept[at].frames = event->frames;
             kept[at].number = number_of(sites, event);
         }
