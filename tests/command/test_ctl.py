@@ -107,6 +107,7 @@ class Requests(live.LiveTest):
         self.assertEqual(string.lower().count("memory_limit:"), 1, string)
         self.assertEqual(string.lower().count("free_sync:"), 1, string)
         self.assertIn("MEMORY_LIMIT:2G,Free_Sync:true", string)
+        self.expect(0, "ctl", pid, "set", "memory_limit : 1G")  # a blank is no part of the key
         self.assertIn("--force goes with set", self.expect(2, "ctl", "--force", pid, "trim").stderr)
         string = self.figures(process)[0]["config"]["string"]
         for wrong, said in (("fence:sync", "fence"), ("memory_limt:1G", "nearest known key"),

@@ -35,7 +35,10 @@ static const char *take_entry(const char *text, char **key, char **value) {
     size_t colon = strcspn(text, ":"), end = colon, depth = 0;
     for (; text[end] && (text[end] != ',' || depth); end++)
         depth += (text[end] == '[') - (text[end] == ']' && depth);
-    *key = cmd_format("%.*s", (int)colon, text);
+    size_t name = colon;
+    while (name && strchr(" \t\n", text[name - 1]))
+        name--;
+    *key = cmd_format("%.*s", (int)name, text);
     *value = cmd_format("%.*s", (int)(end - colon - 1), text + colon + 1);
     text += end + (text[end] == ',');
     return text + strspn(text, " \t\n");
