@@ -1,11 +1,10 @@
-/* Rules by which the pools serve the stream-ordered API, one rule in each case. The address that
- * a request gets shows if its memory still has pending work. The race detector shows if that was
- * right.
+/* Rules by which the pools serve the stream-ordered API, one rule in each case. The address that a request gets shows if
+ * its memory still has pending work. The race detector shows if that was right.
  *
- * rules [limited | CASE]
+ * usage: rules [limited | CASE]
  *
- * Every program is in good order by itself. Without the library only the race detector judges.
- * `limited` runs the cases for settings that leave 8 MiB; a case that spoils others runs alone.
+ * Every program is in good order by itself. Without the library only the race detector judges. `limited` runs the cases
+ * for settings that leave 8 MiB; a case that spoils others runs alone.
  * Exit status: 1 after a wrong address or a report, 77 without the simulated device. */
 #include "rules.h"
 
