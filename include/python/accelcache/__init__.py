@@ -251,8 +251,9 @@ def record(path: Union[str, bytes, os.PathLike], most: int = 100000) -> Iterator
     Drops the history so far and keeps the newest `most` entries of each device, with call stacks if the setting
     `stacks:all` is on.  When the block ends, also by an exception, it writes the file and switches the history off.
     `accelcache stat FILE` and `accelcache report FILE` show which call sites held the memory.  One recording at a
-    time, on any thread.  Raises OSError if the file cannot be written.
+    time, on any thread.  Raises OSError if the file cannot be written, and else what `snapshot` raises.
     """
+    snapshot()  # its errors come before the file is opened
     with open(path, "w", encoding="utf-8") as file:
         record_history(most, clear=True)
         try:

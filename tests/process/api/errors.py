@@ -54,7 +54,7 @@ ARGUMENTS = {"set_device": (0,), "set_memory_fraction": (1.0,), "set_settings": 
              "memcpy_async": (4096, 0, 4096, 0, 1), "share_ipc_handle": (4096,),
              "get_ipc_ptr": (bytes(96),), "close_ipc_ptr": (4096,), "attach_oom_observer": (print,),
              "add_free_callback": (print,), "attach_trace_tracker": (print,), "annotate": ("x",), "phase": ("x",),
-             "device_guard": (0,),
+             "record": (os.devnull,), "device_guard": (0,),
              "stream_guard": (None,), "ipc_memory": (bytes(96),)}
 # Answers of these functions without a driver; all others raise.
 WITHOUT_DRIVER = {"current_device": -1, "device_count": 0, "initialized": False, "is_enabled": False,
@@ -75,7 +75,7 @@ def called(accelcache, name):
     if name == "Checkpoint":
         return accelcache.Checkpoint(accelcache.Pool())
     answer = getattr(accelcache, name)(*ARGUMENTS.get(name, ()))
-    if name in ("device_guard", "stream_guard", "ipc_memory", "phase"):
+    if name in ("device_guard", "stream_guard", "ipc_memory", "phase", "record"):
         with answer as answer:
             return answer
     return answer
@@ -224,6 +224,8 @@ def wrong_use(accelcache):
         ("pool_empty", lambda: accelcache.pool_empty((7, 8)), Invalid, INVALID, ["accel_pool_empty"]),
         ("record_history", lambda: accelcache.record_history(MUCH), Error, INVALID, ["record_history"]),
         ("record_history", lambda: accelcache.record_history(-1), Error, INVALID, ["out of range"]),
+        ("record", accelcache.record("/no/such/folder/x.json").__enter__, OSError, None, ["/no/such/folder"]),
+        ("record", accelcache.record(os.devnull, MUCH).__enter__, Error, INVALID, ["record_history"]),
         ("snapshot", lambda: accelcache.snapshot((7, 8)), Error, INVALID, ["accel_snapshot", "pool"]),
         ("dump", lambda: accelcache.dump("/no/such/folder/x.json"), Error, IO, ["No such file"]),
         ("use_in_jax", accelcache.use_in_jax, Error, BUSY, ["before"]),
