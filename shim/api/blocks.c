@@ -1,5 +1,5 @@
-/* Raw memory by address: what accel_raw_delete has to know of a pointer.  Hash tables, each with a
- * lock, so that threads with memory of their own seldom meet. */
+/* Raw memory by address, for accel_raw_delete.  Each shard is a hash table with its own lock, so threads that use
+ * different memory rarely contend. */
 #include "api/api_int.h"
 
 #include <stdlib.h>
@@ -21,8 +21,8 @@ typedef struct {
 #define SHARD_4 SHARD, SHARD, SHARD, SHARD
 static shard_t shards[SHARDS] = {SHARD_4, SHARD_4, SHARD_4, SHARD_4};
 
-/* How many blocks there are: a program without raw memory pays for a look.  Of them: freed by the
- * program. */
+/* Number of blocks, so that a program without raw memory takes no lock; and the number of those that the program
+ * freed and that wait. */
 static _Atomic size_t total, late;
 
 static uint64_t hash_of(uint64_t address) {
@@ -37,7 +37,7 @@ static size_t slot_of(const shard_t *shard, uint64_t address) {
     return (size_t)(hash_of(address) >> 20) & (shard->size - 1);
 }
 
-/* The block's slot, or the empty one where it would be; the table has one. */
+/* Returns the slot of the block, or the empty slot for it.  The table has an empty slot. */
 static size_t look(const shard_t *shard, uint64_t address) {
     size_t at = slot_of(shard, address);
     while (shard->slot[at].address && shard->slot[at].address != address)
@@ -79,7 +79,7 @@ bool ac_raw_add(const ac_raw_t *raw) {
     return room;
 }
 
-/* What comes behind the hole and would not be found any more moves into it. */
+/* Moves a later entry into the hole if a search would no longer find it. */
 static void close_gap(shard_t *shard, size_t hole) {
     size_t mask = shard->size - 1;
     for (size_t at = (hole + 1) & mask; shard->slot[at].address; at = (at + 1) & mask) {
@@ -96,7 +96,7 @@ bool ac_raw_none(void) {
     return !atomic_load_explicit(&total, memory_order_acquire);
 }
 
-/* Under the shard's lock. */
+/* Removes an entry; called under the shard's lock. */
 static void take_out(shard_t *shard, size_t at) {
     atomic_fetch_sub(&late, shard->slot[at].late);
     atomic_fetch_sub(&total, 1);
@@ -106,7 +106,7 @@ static void take_out(shard_t *shard, size_t at) {
 
 typedef enum { HELD = 1, LATE = 2, TAKE = 4, RECORD = 8 } find_t;
 
-/* A block of one of the kinds, and what to do with it. */
+/* Kinds of blocks that a search accepts, and its actions. */
 static bool find(uint64_t address, ac_raw_t *raw, unsigned how) {
     if (!address || ac_raw_none())
         return false;
@@ -149,7 +149,7 @@ static bool may_look(const ac_raw_t *slot) {
     return slot->address && slot->late && !slot->look;
 }
 
-/* What moves into a gap was looked at before, or comes next. */
+/* An entry that moves into a gap was visited before, or is visited next. */
 bool ac_raw_look_late(ac_raw_t *raw, size_t *at, size_t slots) {
     enum { BITS = 48 };
     static _Atomic uint64_t looks;
@@ -174,7 +174,7 @@ bool ac_raw_look_late(ac_raw_t *raw, size_t *at, size_t slots) {
     return found;
 }
 
-/* A record that came in its place has another look, or none. */
+/* A record that replaced it has another `look`, or none. */
 static bool end_look(const ac_raw_t *raw, bool take) {
     shard_t *shard = shard_of(raw->address);
     ac_lock(&shard->lock);
@@ -199,9 +199,9 @@ void ac_raw_end_look(const ac_raw_t *raw) {
 
 /* --- lives of streams ---
  *
- * A handle that was destroyed may come back for another stream, whose order says nothing of work on
- * the first.  Each destruction is counted, by a hash of the handle: two handles that share a number
- * cost reuse, not safety. */
+ * The driver may give the handle of a destroyed stream to a new stream.  The order of the new one says nothing about
+ * work on the old one.  So each destruction raises a counter, chosen by a hash of the handle.  Two handles that share
+ * a counter cost reuse, not safety. */
 
 enum { LIVES = 1024 };
 
@@ -215,7 +215,7 @@ static void stream_gone(CUstream stream) {
     atomic_fetch_add(life_of(stream), 1);
 }
 
-/* Without a record a thread has no number: no two of its requests are of one stream then. */
+/* A thread without a record has no number.  Each of its requests then counts as a stream of its own. */
 static uint64_t life_per_thread(void) {
     static _Atomic uint64_t strangers;
     const ac_thread_t *thread = ac_is_active() ? ac_thread_get() : NULL;

@@ -1,8 +1,9 @@
 /* Phases of the program: by the C API, and by the ranges of NVTX 3.
  *
- * The headers of NVTX load the library that NVTX_INJECTION64_PATH names, and call InitializeInjectionNvtx2 with a way
- * to their tables of functions.  What is entered there is called from then on.  Programs compile these headers in, and
- * the layouts below are part of that contract.  A range of nvtxRangeStart belongs to no thread: it is no phase. */
+ * The NVTX headers load the library that NVTX_INJECTION64_PATH names.  They call its InitializeInjectionNvtx2, which
+ * enters functions into their tables; ranges call these functions from then on.  Programs contain the compiled
+ * headers, so the layouts below are part of the contract.  Ranges of nvtxRangeStart belong to no thread and are no
+ * phases. */
 #include "api/api_int.h"
 
 #include <wchar.h>

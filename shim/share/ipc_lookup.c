@@ -12,7 +12,7 @@
 
 #include "observe/live_file.h"
 
-/* The whole of it, in one call where the kernel has it: else it was cut short. */
+/* Reads all bytes in one call.  A shorter file was truncated. */
 static bool read_at(int fd, void *data, size_t size, uint64_t at) {
     ssize_t n;
     do
@@ -61,8 +61,8 @@ static ac_ipc_answer_t look_in(const char *root, const char *folder, const ac_ip
 }
 
 /* Returns true if the process image that now has the neighbour's pid keeps its live page in that folder.
- * Its table would be beside the page: where that is not the token's, the token is of an image that
- * has ended, by exec or because the pid is another process's. */
+ * Its table would lie next to the page.  If the token names another table, the token's image has ended: by exec, or
+ * because another process got the pid. */
 static bool is_anothers(const char *root, const char *folder, const ac_ipc_token_t *token) {
     char name[sizeof((ac_ipc_source_t *)NULL)->name];
     uint64_t opened_ns;

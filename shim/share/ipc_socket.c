@@ -28,7 +28,7 @@ static int64_t now(void) {
     return ac_raw_ns(CLOCK_MONOTONIC);
 }
 
-/* Until there is something to read, or that time: false. */
+/* Waits until there is something to read; false: not until that time. */
 static bool wait_for(struct pollfd *set, unsigned count, int64_t until) {
     for (;;) {
         int64_t left = until - now();
@@ -56,8 +56,8 @@ static int new_socket(void) {
     return (int)ac_raw_answer(fd);
 }
 
-/* A socket's address has room for few characters: a longer path is reached by its folder, which *fd
- * has open then (-1: no need).  0 or an errno value. */
+/* Makes the address of a socket.  An address has room for few characters, so a longer path goes through its folder:
+ * *fd is open on it (-1: not needed).  Returns 0 or an errno value. */
 static int address_of(const char *path, struct sockaddr_un *address, int *fd) {
     char folder[576];
     size_t length = strlen(path);
@@ -75,7 +75,7 @@ static int address_of(const char *path, struct sockaddr_un *address, int *fd) {
     *fd = ac_open_above(folder, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
     if (*fd < 0)
         return errno;
-    /* "self" has no descriptors where its main thread has ended. */
+    /* "self" has no descriptors if the main thread has ended. */
     int n = snprintf(address->sun_path, sizeof address->sun_path, "/proc/thread-self/fd/%d%s",
                      *fd, name);
     return n > 0 && (size_t)n < sizeof address->sun_path ? 0 : ENAMETOOLONG;
@@ -152,8 +152,8 @@ static unsigned take_rights(struct msghdr *message, int page[AC_IPC_BATCH]) {
     return count;
 }
 
-/* A positive length: of the message that was there.  The kernel leaves out descriptors that this
- * process may not have. */
+/* Returns the length of the message if it is positive.  The kernel leaves out descriptors that this process may not
+ * have. */
 static long receive_pages(int fd, ac_ipc_pages_t *pages, int page[AC_IPC_BATCH],
                           unsigned *count) {
     rights_t rights;
@@ -176,7 +176,7 @@ static long receive_pages(int fd, ac_ipc_pages_t *pages, int page[AC_IPC_BATCH],
 
 /* ---- the importer ---- */
 
-/* The address of the socket beside the table; false: that is no name of a table. */
+/* Makes the address of the socket next to the table; false: the name is no name of a table. */
 static bool beside(const char *table, char *name, size_t size) {
     size_t length = strlen(table), stem = length - strlen(".ipc");
     if (length < 5 || strcmp(table + stem, ".ipc") != 0 || stem + sizeof ".sock" > size)
